@@ -573,10 +573,17 @@ bool CInterleavings_isAvailable(void) { return false; }
 // MARK: Running
 
 void CInterleavings_fixAddresses(void) {
-  if (getenv("SWIFT_DETERMINISTIC_HASHING")) return;
-  setenv("SWIFT_DETERMINISTIC_HASHING", "1", 1);
+  if (getenv("ADDRESSES_ARE_FIXED")) return;
   int now = personality(0xFFFFFFFF);
   if (now != -1) personality((unsigned long)now | ADDR_NO_RANDOMIZE);
+  // Few variables, so that the caller's environment does not matter.
+  char *environment[8] = {"ADDRESSES_ARE_FIXED=1", "SWIFT_DETERMINISTIC_HASHING=1"};
+  static const char *const kept[] = {"SEED=", "LD_LIBRARY_PATH="};
+  int variables = 2;
+  for (char **variable = environ; *variable; variable++)
+    for (size_t place = 0; place < sizeof kept / sizeof *kept; place++)
+      if (variables < 7 && !strncmp(*variable, kept[place], strlen(kept[place])))
+        environment[variables++] = *variable;
   char *arguments[512];
   static char text[65536];
   FILE *file = fopen("/proc/self/cmdline", "r");
@@ -587,7 +594,7 @@ void CInterleavings_fixAddresses(void) {
   for (size_t place = 0; place < size && count < 511; place += strlen(text + place) + 1)
     arguments[count++] = text + place;
   arguments[count] = NULL;
-  execv("/proc/self/exe", arguments);
+  execve("/proc/self/exe", arguments, environment);
 }
 
 int32_t CInterleavings_fork(void) {

@@ -16,6 +16,8 @@ enum Interleavings {
       print("not available with a sanitizer")
       exit(3)
     }
+    // Before anything is allocated that depends on the arguments.
+    let template = Template()
     var arguments = CommandLine.arguments.dropFirst().makeIterator()
     let first = arguments.next().flatMap { UInt64($0) } ?? 1
     let count = arguments.next().flatMap { UInt64($0) } ?? 1
@@ -23,81 +25,135 @@ enum Interleavings {
     let seeds =
       getenv("SEED").flatMap { UInt64(String(cString: $0)) }.map { $0...$0 }
       ?? first...first + max(1, count) - 1
-    var total = Report()
+    var total = Report(seed: 0)
     var failures = 0
-    warmUp()
-    // Each child process has a copy of it, which saves the time to create the tables.
-    let store = MemoryJobStore { World.now }
-    // One seed runs while the next one starts.
-    var last: Child?
-    func collect() {
-      guard let report = last?.report() else { return }
+    for report in template.run(seeds, plant) {
       total.add(report)
       if !report.isRight { failures += 1 }
+      if let end = report.end { print("SEED=\(report.seed): its process ended with \(end)") }
     }
-    for seed in seeds {
-      let child = Self.fork(seed, plant, store)
-      collect()
-      last = child
-    }
-    collect()
     print(
       "seeds \(seeds.count) failed \(failures) decisions \(total.steps) interruptions \(total.interruptions) jobs \(total.jobs) digest \(total.trace)"
     )
     exit(failures == 0 ? 0 : 1)
   }
 
-  /// The result of a seed, sent by its process to the parent process.
-  private struct Report {
+  /// The result of a seed.
+  struct Report {
+    let seed: UInt64
     var steps: UInt64 = 0
     var interruptions: UInt64 = 0
     var jobs: UInt64 = 0
     var trace: UInt64 = 0
     var isRight = false
+    /// The status of a process that sent no report; otherwise 0.
+    var status: Int32 = 0
 
+    /// How a process ended that sent no report; otherwise nil.
+    var end: String? {
+      if status == 0 { return nil }
+      return status & 127 == 0 ? "code \(status >> 8)" : "signal \(status & 127)"
+    }
+
+    /// Adds a report. The order does not matter.
     mutating func add(_ other: Report) {
       steps += other.steps
       interruptions += other.interruptions
       jobs += other.jobs
-      trace = (trace ^ other.trace) &* 0x9E37_79B9_7F4A_7C15
+      trace &+= (other.seed ^ other.trace) &* 0x9E37_79B9_7F4A_7C15
     }
   }
 
-  /// The process of a seed.
-  private struct Child {
-    let seed: UInt64
-    let process: Int32
-    let pipe: Int32
+  /// A process whose copies run the seeds. Its memory is the same in every run of the program, and starting a copy does
+  /// not change it. So a seed gives the same order whether it runs alone or after others.
+  private struct Template {
+    private struct Order {
+      let seed: UInt64
+      let plant: World.Plant?
+    }
 
-    /// Waits for the end of the process.
-    func report() -> Report {
-      var report = Report()
-      let count = withUnsafeMutableBytes(of: &report) { read(pipe, $0.baseAddress, $0.count) }
-      close(pipe)
-      var status: Int32 = 0
-      while waitpid(process, &status, 0) == -1, errno == EINTR {}
-      guard count == MemoryLayout<Report>.size else {
-        let how = status & 127 == 0 ? "code \(status >> 8)" : "signal \(status & 127)"
-        print("SEED=\(seed): its process ended with \(how)")
-        return Report()
+    private let orders: Int32
+    private let reports: Int32
+
+    init() {
+      let (orders, reports) = (Pipe(), Pipe())
+      (self.orders, self.reports) = (orders.input, reports.output)
+      guard CInterleavings_fork() == 0 else {
+        close(orders.output)
+        close(reports.input)
+        return
       }
-      return report
+      close(orders.input)
+      Self.copy(orders.output, reports.input)
     }
-  }
 
-  private static func fork(_ seed: UInt64, _ plant: World.Plant?, _ store: MemoryJobStore) -> Child
-  {
-    var ends: [Int32] = [-1, -1]
-    guard pipe(&ends) == 0 else { fatalError("pipe() failed") }
-    let child = CInterleavings_fork()
-    guard child != 0 else {
-      let report = run(seed, plant, store)
-      _ = withUnsafeBytes(of: report) { write(ends[1], $0.baseAddress, $0.count) }
-      fflush(nil)
+    /// Runs the seeds, two at a time.
+    func run(_ seeds: ClosedRange<UInt64>, _ plant: World.Plant?) -> [Report] {
+      var done: [Report] = []
+      var sent = 0
+      func receive() {
+        guard let report = Interleavings.receive(Report.self, from: reports) else {
+          fatalError("the process that starts the others has ended")
+        }
+        done.append(report)
+      }
+      for seed in seeds {
+        if sent - done.count == 2 { receive() }
+        send(Order(seed: seed, plant: plant), to: orders)
+        sent += 1
+      }
+      while done.count < sent { receive() }
+      return done
+    }
+
+    /// The program of the template. Its loop allocates nothing.
+    private static func copy(_ orders: Int32, _ reports: Int32) -> Never {
+      warmUp()
+      let store = MemoryJobStore { World.now }
+      var status: Int32 = 0
+      while let order = receive(Order.self, from: orders) {
+        while waitpid(-1, &status, WNOHANG) > 0 {}
+        // A process in between reports a crash, so that the template need not wait.
+        guard CInterleavings_fork() == 0 else { continue }
+        let copy = CInterleavings_fork()
+        if copy == 0 {
+          let report = Interleavings.run(order.seed, order.plant, store)
+          fflush(nil)
+          send(report, to: reports)
+          _exit(0)
+        }
+        while waitpid(copy, &status, 0) == -1, errno == EINTR {}
+        if status != 0 { send(Report(seed: order.seed, status: status), to: reports) }
+        _exit(0)
+      }
       _exit(0)
     }
-    close(ends[1])
-    return Child(seed: seed, process: child, pipe: ends[0])
+  }
+
+  /// A pipe between processes.
+  private struct Pipe {
+    let output: Int32
+    let input: Int32
+
+    init() {
+      var ends: [Int32] = [-1, -1]
+      guard pipe(&ends) == 0 else { fatalError("pipe() failed") }
+      (output, input) = (ends[0], ends[1])
+    }
+  }
+
+  private static func send<Value: BitwiseCopyable>(_ value: Value, to pipe: Int32) {
+    _ = withUnsafeBytes(of: value) { write(pipe, $0.baseAddress, $0.count) }
+  }
+
+  /// - Returns: nil at the end.
+  private static func receive<Value: BitwiseCopyable>(
+    _ type: Value.Type, from pipe: Int32
+  ) -> Value? {
+    withUnsafeTemporaryAllocation(of: Value.self, capacity: 1) { buffer in
+      let size = MemoryLayout<Value>.size
+      return read(pipe, buffer.baseAddress, size) == size ? buffer[0] : nil
+    }
   }
 
   /// Fills the caches of the Swift runtime before the first fork. Otherwise each child would fill its own.
@@ -139,7 +195,7 @@ enum Interleavings {
     }
     if outcome != CInterleavings_finished { faults += world?.waiting ?? [] }
     for fault in faults { print("SEED=\(seed): \(fault)") }
-    var report = Report()
+    var report = Report(seed: seed)
     report.steps = CInterleavings_steps()
     report.interruptions = CInterleavings_interruptions()
     report.jobs = UInt64(world?.ledger.jobs.count ?? 0)
