@@ -183,6 +183,38 @@ struct PhaseTests {
     #expect(changed.version > job.version)
   }
 
+  @Test("a progress report that arrives after a later one changes nothing")
+  func lateReport() {
+    var job = job()
+    job.start(at: clock.now)
+    func report(_ requests: Int, bytes: Int, previews: Int = 0) -> ProgressReport {
+      var load = LoadProgress()
+      (load.requests, load.bytes.completed, load.previews) = (requests, bytes, previews)
+      return ProgressReport(of: job, load)
+    }
+    let stored = job
+    let (early, middle, late) = (report(1, bytes: 5), report(1, bytes: 7), report(2, bytes: 3))
+    let preview = report(2, bytes: 3, previews: 1)
+    for (next, before) in [
+      (early, []), (middle, [early]), (late, [early, middle]), (preview, [late]),
+    ] {
+      let isApplied = job.applyReport(next)
+      #expect(isApplied && job.progress == next.progress && job.attempts == next.attempts)
+      let shown = job
+      for stale in before {
+        let isApplied = job.applyReport(stale)
+        #expect(!isApplied && job == shown)
+      }
+    }
+    var copied = stored
+    copied.copyProgress(from: job)
+    #expect(copied.progress.completed == 3 && copied.attempts == 2 && copied.previews == 1)
+    var old = stored
+    old.applyReport(middle)
+    copied.copyProgress(from: old)
+    #expect(copied.progress.completed == 3, "an earlier request has more bytes")
+  }
+
   @Test("a started job is newer than versions of earlier instances that a power cut undid")
   func startedAnew() {
     let queued = job()

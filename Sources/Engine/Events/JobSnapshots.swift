@@ -171,11 +171,7 @@ final class JobSnapshots: Sendable {
   /// Records progress of a job that is loaded here. The store does not have it.
   func report(_ id: JobID, _ report: ProgressReport) {
     let told = state.withLock { state -> Job? in
-      let job = change(id, &state) { job in
-        guard job.phase == .loading else { return false }
-        job.applyReport(report)
-        return true
-      }
+      let job = change(id, &state) { $0.applyReport(report) }
       return state.followedElsewhere.contains(id) ? job : nil
     }
     if let told { publishProgress(of: told) }

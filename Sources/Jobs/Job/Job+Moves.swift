@@ -23,9 +23,14 @@ extension Job {
   private var countsAsTry: Bool { target.isFirst || pending != nil }
 
   /// Applies a progress report of a worker in this process. The store does not record it.
-  package mutating func applyReport(_ report: ProgressReport) {
+  /// - Returns: false if the job is not loading, or already shows later progress: several threads report the progress
+  ///   of a load, so an earlier report may arrive after a later one.
+  @discardableResult
+  package mutating func applyReport(_ report: ProgressReport) -> Bool {
+    guard phase == .loading, !report.precedes(ProgressReport(shownOf: self)) else { return false }
     applyLastReport(report)
-    if phase == .loading { count(report: reports + 1) }
+    count(report: reports + 1)
+    return true
   }
 
   /// Applies a progress report of a worker in another process, made at `version`. Keeps this process's number
@@ -54,7 +59,7 @@ extension Job {
   /// Copies the progress of a loading job from the copy in memory, because the store does not have it.
   package mutating func copyProgress(from shown: Job?) {
     guard let shown, phase == .loading, shown.phase == .loading, shown.tries == tries,
-      shown.progress.completed > progress.completed || shown.attempts > attempts
+      ProgressReport(shownOf: self).precedes(ProgressReport(shownOf: shown))
     else { return }
     progress = shown.progress
     attempts = shown.attempts

@@ -257,6 +257,12 @@ package struct ProgressReport: Sendable, Equatable, Codable {
     timings = job.timings
     timings.merge(load.timings)
   }
+
+  /// Whether this is an earlier state of the same job: it is about an earlier request, or fewer bytes of the same one.
+  func precedes(_ other: ProgressReport) -> Bool {
+    (attempts, progress.completed, previews)
+      < (other.attempts, other.progress.completed, other.previews)
+  }
 }
 
 extension Timings {
