@@ -31,6 +31,8 @@ package final class Session {
   private var connection: (any SQLConnection)?
   /// The rows of counters to which this thread adds; see ``Counters/slots``.
   private let slot: Int
+  /// The counters as of the last commit; see ``Transaction/knownSums``.
+  private var knownSums: [Counters.Name: Int] = [:]
   private var retry: (after: ContinuousClock.Instant, pause: Duration, fault: Fault)?
   private static let pauses = (first: Duration.milliseconds(50), longest: Duration.seconds(1))
 
@@ -77,6 +79,8 @@ package final class Session {
     let mayBeCommitted = isCommitting
     let transaction = Transaction(
       connection, settings, slot: slot, isRepeated: mayBeCommitted)
+    // If this transaction fails, they are unknown.
+    transaction.knownSums = exchange(&knownSums, with: [:])
     do {
       try transaction.begin(isSynced: isSynced)
       let value = try body(transaction)
@@ -85,6 +89,7 @@ package final class Session {
       try transaction.checkBatchesOfResults()
       isCommitting = true
       try transaction.commit()
+      knownSums = transaction.takeSums()
       settings.endingBatches.insert(transaction.batches.touched)
       return value
     } catch {
@@ -130,6 +135,8 @@ package final class Transaction {
   let isRepeated: Bool
   /// The changes to the database's counters.
   var tallies = Counters()
+  /// Counters as of before this transaction, which need not be read again because no other thread writes.
+  var knownSums: [Counters.Name: Int] = [:]
   /// The state of evictions in this transaction.
   var evictions = EvictionState()
   /// The changes to jobs of batches.

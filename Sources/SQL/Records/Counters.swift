@@ -76,11 +76,11 @@ struct Counters {
 
 /// The counters as a transaction sees them, including its own changes.
 struct Totals {
-  private let sums: [[UInt8]: Int]
+  private let sums: [Counters.Name: Int]
   private let owners: Set<[UInt8]>
   private let transaction: Transaction
 
-  subscript(name: Counters.Name) -> Int { sums[name.bytes, default: 0] + transaction.tallies[name] }
+  subscript(name: Counters.Name) -> Int { sums[name, default: 0] + transaction.tallies[name] }
 
   /// The size that the cache's limit applies to. Records count too; otherwise a million entries of
   /// one image would cost nothing. The first MiB of records is free, so that a small limit still
@@ -108,11 +108,9 @@ struct Totals {
     return held
   }
 
-  fileprivate init(_ rows: Rows, _ owners: Set<[UInt8]>, _ transaction: Transaction) {
-    var sums: [[UInt8]: Int] = [:]
-    for row in rows.all {
-      if let name = rows.bytes(row, 0) { sums[name] = Int(rows.int(row, 1) ?? 0) }
-    }
+  fileprivate init(
+    _ sums: [Counters.Name: Int], _ owners: Set<[UInt8]>, _ transaction: Transaction
+  ) {
     (self.sums, self.owners) = (sums, owners)
     self.transaction = transaction
   }
@@ -136,11 +134,29 @@ extension Transaction {
   private func totals(
     _ names: [Counters.Name], of owners: Set<[UInt8]> = []
   ) throws -> Totals {
-    Totals(
-      try execute(
+    let unknown = names.filter { knownSums[$0] == nil }
+    if !unknown.isEmpty {
+      let rows = try execute(
         "SELECT name, sum(n)::bigint FROM tallies WHERE name = ANY ($1) GROUP BY name",
-        [.byteStrings(names.map(\.bytes))]), owners, self)
+        [.byteStrings(unknown.map(\.bytes))])
+      var found: [[UInt8]: Int] = [:]
+      for row in rows.all { found[rows.bytes(row, 0) ?? []] = Int(rows.int(row, 1) ?? 0) }
+      for name in unknown { knownSums[name] = found[name.bytes] ?? 0 }
+    }
+    defer { if !hasOneWriter { knownSums = [:] } }
+    return Totals(knownSums, owners, self)
   }
+
+  /// Returns the known counters as of after this transaction, for the next one.
+  func takeSums() -> [Counters.Name: Int] {
+    var sums = exchange(&knownSums, with: [:])
+    if sums.count > Self.maxKnownSums { return [:] }
+    for (name, change) in tallies.changes { sums[name]? += change }
+    return sums
+  }
+
+  /// Each owner has four counters.
+  private static let maxKnownSums = 4_096
 
   /// Returns the owner that uses more than half of `limit`, if other owners have images too.
   func ownerOverShare(of limit: Int, _ totals: Totals) throws -> [UInt8]? {

@@ -18,7 +18,7 @@ struct JobPathTests {
   static let least = [
     "hops": 14, "to Swift's shared threads": 5, "to store-read": 1, "to store-write": 3,
     "to store-images": 0, "to decode": 3, "to fetch-loop": 1, "to libmicrohttpd": 1,
-    "synced commits": 2, "unsynced commits": 1, "file syncs": 0, "SQL statements": 30,
+    "synced commits": 2, "unsynced commits": 1, "file syncs": 0, "SQL statements": 28,
     "store calls": 7,
   ]
   /// The limits for at least half of the jobs. They apply to counts that favorable timing lowers and hardly

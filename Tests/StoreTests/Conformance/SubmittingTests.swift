@@ -126,7 +126,10 @@ struct SubmittingTests {
       try await jobs.store.submit([.sample(2), job], key: nil, capacity: 10)
     }
     #expect(try await jobs.store.counts().jobs[.queued] == 1)
-    #expect(try await jobs.store.submit(.sample(3)) == .accepted)
+    // The failed submission occupies no slot.
+    #expect(try await jobs.store.submit([.sample(3)], key: nil, capacity: 2) == .accepted)
+    #expect(
+      try await jobs.store.submit([.sample(4)], key: nil, capacity: 2) == .queueFull(wanting: 1))
     await jobs.store.close()
   }
 
