@@ -20,7 +20,7 @@ extension Job {
     return resource.map {
       // The text contains spaces, so it cannot be a field name.
       Fingerprint(
-        of: $0 + ownerParts + fieldParts + ["options of the load"] + submission.loadParts)
+        of: $0 + ownerParts + fieldParts + ["options of the load"] + shared.loadParts)
     }
   }
 

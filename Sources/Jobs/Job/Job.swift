@@ -24,7 +24,11 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
   /// The owner. The job is visible to this owner and to admins.
   package let owner: Owner
   /// The request of the client.
-  package private(set) var submission: Submission
+  package var submission: Submission {
+    // Unlike `get`, this makes no copy.
+    _read { yield shared.value }
+  }
+  private(set) var shared: SharedSubmission
   /// When the job was accepted.
   package let createdAt: Timestamp
   /// The job's position in its batch; nil if it belongs to none.
@@ -124,7 +128,7 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
   ) {
     self.id = id
     self.owner = owner
-    self.submission = submission
+    shared = SharedSubmission(submission)
     self.priority = priority
     self.tags = tags
     self.createdAt = createdAt
@@ -134,7 +138,7 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
   /// The job with only the source of its submission, because clients see no other part of the submission.
   var asShown: Job {
     var job = self
-    job.submission = Submission(source: submission.source)
+    job.shared = SharedSubmission(Submission(source: submission.source))
     return job
   }
 
@@ -146,9 +150,34 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 
   private enum CodingKeys: String, CodingKey {
-    case id, owner, submission, createdAt, batch, phase, target, previews, isApart, skipsCache
-    case deliveries, revision, priority, tags, progress, image, pending, failure, lastFailure
+    case id, owner, createdAt, batch, phase, target, previews, isApart, skipsCache, deliveries
+    case shared = "submission"
+    case revision, priority, tags, progress, image, pending, failure, lastFailure
     case attempts, tries, cache, timings, startedAt, finishedAt, expiresAt, notBefore
+  }
+}
+
+/// The submission of a job, with what is often derived from it. It never changes, so copies of the job share it: copying a
+/// submission takes long.
+final class SharedSubmission: Sendable, Equatable, Codable {
+  let value: Submission
+  /// ``Submission/textBytes``.
+  let textBytes: Int
+  /// ``Submission/loadParts``.
+  let loadParts: [String]
+
+  init(_ submission: Submission) {
+    value = submission
+    textBytes = submission.textBytes
+    loadParts = submission.loadParts
+  }
+
+  convenience init(from decoder: any Decoder) throws { self.init(try Submission(from: decoder)) }
+
+  func encode(to encoder: any Encoder) throws { try value.encode(to: encoder) }
+
+  static func == (a: SharedSubmission, b: SharedSubmission) -> Bool {
+    a === b || a.value == b.value
   }
 }
 

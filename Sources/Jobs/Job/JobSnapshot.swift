@@ -46,11 +46,12 @@ package final class JobSnapshot: Sendable {
 
 extension Job {
   /// Bytes of all texts and arrays.
-  package var textBytes: Int { submission.textBytes + resultBytes }
+  package var textBytes: Int { shared.textBytes + resultBytes }
 
   /// Bytes of the texts that the job does not share with other lines of its batch.
   package var ownTextBytes: Int {
-    submission.textBytes(beyond: submission.defaults?.submission) + resultBytes
+    guard let defaults = submission.defaults?.submission else { return textBytes }
+    return submission.textBytes(beyond: defaults) + resultBytes
   }
 
   /// Bytes of the texts that clients see.
