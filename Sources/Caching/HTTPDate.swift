@@ -103,7 +103,7 @@ struct DateText {
   /// The day; nil if it does not exist or is before 1970.
   var civilDay: CivilDay? {
     guard let year, year >= 1970, let day = Self.number(day, digits: 2),
-      let month = Self.months.firstIndex(where: { $0.lowercased() == self.month.lowercased() })
+      let month = Self.months.firstIndex(where: { Self.areEqual($0, self.month) })
     else { return nil }
     let civil = CivilDay(year: year, month: month + 1, day: day)
     return CivilDay(sinceEpoch: civil.sinceEpoch) == civil ? civil : nil
@@ -122,10 +122,15 @@ struct DateText {
   private static func isWeekday(_ word: Substring, comma: Bool) -> Bool {
     guard word.hasSuffix(",") == comma else { return false }
     let name = comma ? word.dropLast() : word
-    return name.utf8.count >= 3 && name.allSatisfy(\.isLetter)
+    return name.utf8.count >= 3 && name.utf8.allSatisfy { 0x61...0x7A ~= $0 | 0x20 }
   }
 
-  private static func isGMT(_ word: Substring) -> Bool { word.lowercased() == "gmt" }
+  private static func isGMT(_ word: Substring) -> Bool { areEqual("GMT", word) }
+
+  /// Compares with letters, ignoring case.
+  private static func areEqual(_ letters: String, _ word: Substring) -> Bool {
+    letters.utf8.elementsEqual(word.utf8) { $0 | 0x20 == $1 | 0x20 }
+  }
 
   private static func number(_ text: some StringProtocol, digits: Int) -> Int? {
     text.utf8.count == digits ? DeltaSeconds.read(text) : nil

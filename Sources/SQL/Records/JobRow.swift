@@ -159,12 +159,15 @@ struct JobRow: Sendable {
   }
 }
 
-/// Recently encoded and decoded jobs, so that a job is rarely decoded again. All stores of a process share them: equal bytes
+/// Recently encoded and decoded unfinished jobs, so that a job is rarely decoded again. All stores of a process share them: equal bytes
 /// are an equal job.
 enum KnownJobs {
-  private struct Known: Sendable {
+  /// A class, because a job is large to copy.
+  private final class Known: Sendable {
     let content: Int
     let job: Job
+
+    init(_ content: Int, _ job: Job) { (self.content, self.job) = (content, job) }
   }
 
   /// In bytes. Enough for three thousand jobs: those that are loading, and those that were submitted shortly before.
@@ -178,8 +181,13 @@ enum KnownJobs {
     }
   }
 
+  /// Forgets a finished job instead, because it rarely changes again.
   static func remember(_ job: Job, _ submission: [UInt8], _ record: [UInt8]?) {
-    let entry = Known(content: hash(submission, record), job: job.asStored)
+    guard !job.phase.isFinished else {
+      known.withLock { _ = $0.remove(job.id) }
+      return
+    }
+    let entry = Known(hash(submission, record), job.asStored)
     // Members with a fixed size take some 2 KiB. A line of a batch keeps its defaults in memory.
     let cost = 2_048 + job.textBytes + (job.submission.defaults?.memoryBytes ?? 0)
     known.withLock { _ = $0.set(entry, for: job.id, cost: cost) }
