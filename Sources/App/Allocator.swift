@@ -5,8 +5,8 @@ package enum Allocator {
   /// Applies the settings. Call it before the first thread starts: once eight threads have allocated memory, glibc uses
   /// eight arenas per core and ignores M_ARENA_MAX.
   package static func configure() {
-    // Each arena retains the memory that was freed in it.
-    mallopt(M_ARENA_MAX, 2)
+    // Each arena retains the memory that was freed in it. With fewer arenas, the threads wait for each other's locks.
+    mallopt(M_ARENA_MAX, 8)
     // Blocks of 1 MiB or more, such as variants, are mapped separately and unmapped when freed. By default glibc raises
     // this threshold to the largest block freed so far, up to 32 MiB. Such blocks then come from the arenas, and free
     // memory between used blocks does not return to the system. That was 340 MiB after 14 jobs with eight variants of

@@ -276,7 +276,7 @@ package enum SQLiteLibrary {
 
   /// Starts counting failed syncs. Must be read before a database is opened.
   static let countsFailedSyncs: Void = {
-    _ = csqlite_log_errors { _, code, _ in
+    _ = csqlite_configure { _, code, _ in
       // SQLITE_IOERR_FSYNC
       if code == SQLITE_IOERR | 4 << 8 { failures.add(1, ordering: .acquiringAndReleasing) }
     }

@@ -6,8 +6,10 @@
 /// - Returns: SQLITE_OK or an error.
 int csqlite_add_elements(sqlite3 *database);
 
-/// Calls a function for each message of SQLite's error log. Call it before any other function of SQLite.
-static inline int csqlite_log_errors(void (*function)(void *, int, const char *)) {
+/// Calls a function for each message of SQLite's error log, and switches off the statistics of allocations, which would take a
+/// lock each time. Call it before any other function of SQLite.
+static inline int csqlite_configure(void (*function)(void *, int, const char *)) {
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     return sqlite3_config(SQLITE_CONFIG_LOG, function, (void *)0);
 }
 
