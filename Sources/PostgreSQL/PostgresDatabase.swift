@@ -105,6 +105,7 @@ extension PostgresDatabase {
     """
     CREATE SEQUENCE ranks;
     CREATE SEQUENCE ranks_ahead;
+    CREATE SEQUENCE content_numbers;
     ALTER TABLE contents ALTER COLUMN bytes SET STORAGE EXTERNAL;
     \(Self.clock)
     \(Self.results)
@@ -118,6 +119,7 @@ extension PostgresDatabase {
     SELECT setval(pg_get_serial_sequence('instances', 'number'), \(max(1, instance)));
     SELECT setval(pg_get_serial_sequence('batches', 'number'), max(number)) FROM batches;
     SELECT setval(pg_get_serial_sequence('cache', 'number'), max(number)) FROM cache;
+    SELECT setval('content_numbers', max(number)) FROM contents;
     SELECT setval('ranks', greatest(max(rank), 1)), setval('ranks_ahead', greatest(-min(rank), 1)) FROM queue;
     """
   }

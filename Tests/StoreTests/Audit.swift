@@ -141,9 +141,9 @@ extension SQLJobStore {
     (
       "small images' bytes",
       """
-      SELECT digest FROM images WHERE embedded AND digest NOT IN (SELECT digest FROM contents)
-      UNION ALL SELECT images.digest FROM images JOIN contents c ON c.digest = images.digest
-        WHERE leaving OR NOT embedded OR images.bytes <> length(c.bytes)
+      SELECT digest FROM images LEFT JOIN contents c ON c.number = content
+        WHERE content IS NOT NULL AND (c.number IS NULL OR leaving OR images.bytes <> length(c.bytes))
+      UNION ALL SELECT c.bytes FROM contents c WHERE c.number NOT IN (SELECT content FROM images WHERE content IS NOT NULL)
       """
     ),
   ]

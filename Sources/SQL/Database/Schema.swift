@@ -235,23 +235,24 @@ enum Schema {
 
   // Jobs may refer to an image while its row exists and is not `leaving`; while it is, the instance `leaving_for` deletes the
   // bytes. A transaction that adds a reference, or checks whether there is one, locks the row. `cached` counts cache entries.
-  // `generation` is ImageName.generation, 0 if the row only marks orphaned bytes for deletion. `owner` is the owner whose jobs
-  // refer to the image: null before the first one does, empty once jobs of several owners have. `candidates` lists images that
-  // lost a reference and may have none left.
+  // `content` is the row of `contents` with the bytes, null if they are a file. `contents` is found by a number and not by the
+  // digest, because each index of digests costs a new image another page. `generation` is ImageName.generation, 0 if the row
+  // only marks orphaned bytes for deletion. `owner` is the owner whose jobs refer to the image: null before the first one does,
+  // empty once jobs of several owners have. `candidates` lists images that lost a reference and may have none left.
   private static let images = """
     CREATE TABLE images (
       digest bytea PRIMARY KEY,
       bytes bigint NOT NULL,
       leaving boolean NOT NULL DEFAULT false,
       leaving_for bigint,
-      embedded boolean NOT NULL DEFAULT false,
+      content bigint,
       cached int NOT NULL DEFAULT 0,
       generation bigint NOT NULL DEFAULT 0,
       owner bytea
     ) WITH (fillfactor = 90);
     CREATE INDEX images_leaving ON images (leaving_for) WHERE leaving;
     CREATE TABLE contents (
-      digest bytea PRIMARY KEY,
+      number bigint PRIMARY KEY,
       bytes bytea NOT NULL
     );
     CREATE TABLE reservations (

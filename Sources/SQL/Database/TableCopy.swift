@@ -57,7 +57,7 @@ package struct TablePage: Sendable {
     guard case .byteStrings(let digests)? = column("digest"),
       case .ints(let sizes)? = column("bytes"),
       case .ints(let generations)? = column("generation"),
-      case .bools(let leaving)? = column("leaving"), case .bools(let embedded)? = column("embedded")
+      case .bools(let leaving)? = column("leaving"), case .ints(let contents)? = column("content")
     else { return [] }
     return (0..<count).compactMap { row in
       guard !leaving[row], let digest = digests[row].flatMap({ ImageDigest(bytes: $0) }) else {
@@ -65,7 +65,7 @@ package struct TablePage: Sendable {
       }
       return CopiedImage(
         name: ImageName(digest, generation: generations[row] ?? 0), bytes: Int(sizes[row] ?? 0),
-        isEmbedded: embedded[row])
+        isEmbedded: contents[row] != nil)
     }
   }
 

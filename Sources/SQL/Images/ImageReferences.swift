@@ -96,8 +96,9 @@ extension Transaction {
       // the server.
       try add(
         """
-        INSERT INTO images (digest, bytes, embedded, generation, owner, cached)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6)
+        INSERT INTO images (digest, bytes, content, generation, owner, cached)
+        SELECT n.digest, n.bytes, CASE WHEN n.is_offered THEN nextval('content_numbers') END, n.generation, n.owner, n.cached
+        FROM unnest($1, $2, $3, $4, $5, $6) AS n (digest, bytes, is_offered, generation, owner, cached)
         """,
         [
           .byteStrings(new), .ints(new.map { Int64(begun[$0] ?? 0) }),
@@ -110,8 +111,8 @@ extension Transaction {
       // Its file is being deleted right now. The row stays and now refers to bytes in the database.
       try execute(
         """
-        UPDATE images SET leaving = false, leaving_for = NULL, embedded = true, bytes = $2, generation = $3,
-          owner = $4
+        UPDATE images SET leaving = false, leaving_for = NULL, content = nextval('content_numbers'), bytes = $2,
+          generation = $3, owner = $4
         WHERE digest = $1
         """,
         [
@@ -122,7 +123,10 @@ extension Transaction {
     let taken = (new + back).filter { offered[$0] != nil }
     if !taken.isEmpty {
       try add(
-        "INSERT INTO contents (digest, bytes) SELECT * FROM unnest($1, $2)",
+        """
+        INSERT INTO contents (number, bytes) SELECT i.content, n.bytes FROM unnest($1, $2) AS n (digest, bytes)
+        JOIN images i ON i.digest = n.digest
+        """,
         [.byteStrings(taken), .byteStrings(taken.map { offered[$0] })])
     }
     tallies[.images] += new.count + back.count
@@ -193,7 +197,7 @@ extension Transaction {
       for image in images where unused.contains(image.digest) && files < count {
         done.insert(image.digest)
         going.append(image)
-        if !image.isEmbedded { files += 1 }
+        if image.content == nil { files += 1 }
       }
       left += try remove(going, for: instance)
       try execute("DELETE FROM candidates WHERE digest = ANY ($1)", [.byteStrings(Array(done))])
@@ -206,7 +210,8 @@ extension Transaction {
     let digest: [UInt8]
     let bytes: Int
     let isPendingDeletion: Bool
-    let isEmbedded: Bool
+    /// The row of `contents` with the bytes; nil if they are a file.
+    let content: Int64?
     let generation: Int64
     /// The owner of the jobs that refer to the image: `nil` before the first job, empty after jobs
     /// of several owners did. It never changes back, because the remaining references are not
@@ -235,13 +240,13 @@ extension Transaction {
   func lockedImages(_ digests: [[UInt8]]) throws -> [Image] {
     let rows = try execute(
       """
-      SELECT digest, bytes, leaving, embedded, generation, owner FROM images
+      SELECT digest, bytes, leaving, content, generation, owner FROM images
       WHERE digest = ANY ($1) ORDER BY digest FOR UPDATE
       """, [.byteStrings(digests)])
     return rows.all.map {
       Image(
         digest: rows.bytes($0, 0) ?? [], bytes: Int(rows.int($0, 1) ?? 0),
-        isPendingDeletion: rows.bool($0, 2), isEmbedded: rows.bool($0, 3),
+        isPendingDeletion: rows.bool($0, 2), content: rows.int($0, 3),
         generation: rows.int($0, 4) ?? 0, owner: rows.bytes($0, 5))
     }
   }
@@ -283,18 +288,25 @@ extension Transaction {
   func remove(_ images: [Image], for instance: Instance) throws -> [ImageName] {
     tallies[.images] -= images.count
     for image in images { countImageBytes(-image.bytes, of: image.owner) }
-    let embedded = images.filter(\.isEmbedded).map(\.digest)
+    let embedded = images.filter { $0.content != nil }
     if !embedded.isEmpty {
-      try add("DELETE FROM contents WHERE digest = ANY ($1)", [.byteStrings(embedded)])
-      try add("DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(embedded)])
+      try removeContents(of: embedded)
+      try add("DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(embedded.map(\.digest))])
     }
-    let files = images.filter { !$0.isEmbedded }
+    let files = images.filter { $0.content == nil }
     if !files.isEmpty {
       try add(
         "UPDATE images SET leaving = true, leaving_for = $2, cached = 0 WHERE digest = ANY ($1)",
         [.byteStrings(files.map(\.digest)), .int(instance.number)])
     }
     return files.compactMap(\.name)
+  }
+
+  /// Deletes the bytes of images that are in the database.
+  fileprivate func removeContents(of images: [Image]) throws {
+    let numbers = images.compactMap(\.content)
+    guard !numbers.isEmpty else { return }
+    try add("DELETE FROM contents WHERE number = ANY ($1)", [.ints(numbers)])
   }
 }
 
@@ -525,9 +537,9 @@ extension SQLJobStore {
         transaction.tallies[.images] -= 1
         transaction.countImageBytes(-image.bytes, of: image.owner)
       }
-      let values = [SQLValue.byteStrings(Array(unused))]
-      try transaction.add("DELETE FROM contents WHERE digest = ANY ($1)", values)
-      try transaction.execute("DELETE FROM images WHERE digest = ANY ($1)", values)
+      try transaction.removeContents(of: known.filter { unused.contains($0.digest) })
+      try transaction.execute(
+        "DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(Array(unused))])
     }
   }
 

@@ -45,8 +45,10 @@ extension SQLJobStore: EmbeddedImages {
   /// Reads the bytes of a small image.
   package func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {
     try await read {
-      try $0.execute("SELECT bytes FROM contents WHERE digest = $1", [.bytes(digest.bytes)])
-        .bytes(0, 0)
+      try $0.execute(
+        "SELECT c.bytes FROM images i JOIN contents c ON c.number = i.content WHERE i.digest = $1",
+        [.bytes(digest.bytes)]
+      ).bytes(0, 0)
     }
   }
 }

@@ -189,7 +189,7 @@ extension Cluster {
       let told = try run(
         """
         SELECT encode(digest, 'hex') || '-' || to_hex(generation) FROM images
-        WHERE NOT embedded AND NOT leaving AND (digest IN (SELECT image FROM jobs) OR digest IN (SELECT source FROM jobs)
+        WHERE content IS NULL AND NOT leaving AND (digest IN (SELECT image FROM jobs) OR digest IN (SELECT source FROM jobs)
             OR digest IN (SELECT digest FROM cache) OR digest IN (SELECT digest FROM reservations))
         """)
       return Set(
