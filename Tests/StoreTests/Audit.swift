@@ -20,7 +20,7 @@ extension SQLJobStore {
       Int(
         try $0.execute(
           CountedSQLite.scans
-            + "SELECT sum(length(submission) + coalesce(length(record), 0))::bigint FROM jobs"
+            + "SELECT sum(length(submitted) + coalesce(length(record), 0))::bigint FROM jobs"
         ).int(
           0, 0) ?? 0)
     }

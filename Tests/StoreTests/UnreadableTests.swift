@@ -20,8 +20,8 @@ struct UnreadableTests {
       case .unknownPhase: try jobs.damage("jobs", "id", of: job.id, "phase = 9")
       case .unknownState: try jobs.damage("queue", "id", of: job.id, "state = 9")
       default:
-        let submission = try JobRow(changed(job)).submission
-        try jobs.damage("jobs", "id", of: job.id, "submission = \(jobs.literal(submission))")
+        let submitted = try JobRow(changed(job)).submitted
+        try jobs.damage("jobs", "id", of: job.id, "submitted = \(jobs.literal(submitted))")
       }
     }
 

@@ -103,7 +103,7 @@ enum Schema {
     return version
   }
 
-  // `phase` is Phase.code, and 0 while the job has a row in `queue`, because a claim writes that narrow row only. `submission`
+  // `phase` is Phase.code, and 0 while the job has a row in `queue`, because a claim writes that narrow row only. `submitted`
   // is the job as it was inserted, as JSON, and never changes. `record` is the changed job as JSON, without what the client
   // asked for; null until the first change. JobRow.job() completes it from the queue and from `image`, which change without the
   // record. `last_claim` is the claim under which a worker moved the job to its phase (for a loading job: to the phase before);
@@ -120,7 +120,7 @@ enum Schema {
       source bytea,
       low boolean NOT NULL DEFAULT false,
       last_claim bigint,
-      submission bytea NOT NULL,
+      submitted bytea NOT NULL,
       record bytea,
       batch bigint NOT NULL DEFAULT 0,
       line bigint,
@@ -236,7 +236,7 @@ enum Schema {
   // Jobs may refer to an image while its row exists and is not `leaving`; while it is, the instance `leaving_for` deletes the
   // bytes. A transaction that adds a reference, or checks whether there is one, locks the row. `cached` counts cache entries.
   // `content` is the row of `contents` with the bytes, null if they are a file. `contents` is found by a number and not by the
-  // digest, because each index of digests costs a new image another page. `generation` is ImageName.generation, 0 if the row
+  // digest, because with a second index of digests each new image would write one more page. `generation` is ImageName.generation, 0 if the row
   // only marks orphaned bytes for deletion. `owner` is the owner whose jobs refer to the image: null before the first one does,
   // empty once jobs of several owners have. `candidates` lists images that lost a reference and may have none left.
   private static let images = """

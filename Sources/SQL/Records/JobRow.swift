@@ -16,7 +16,7 @@ struct JobRow: Sendable {
   var source: [UInt8]?
   var lastClaim: Int64?
   /// The job as it was inserted, as JSON without the members that equal the batch's defaults.
-  let submission: [UInt8]
+  let submitted: [UInt8]
   /// The changed job as JSON, without its submission; nil if nothing but columns has changed.
   var record: [UInt8]?
   /// Whether the job has a low-data image that is to be replaced.
@@ -37,11 +37,11 @@ struct JobRow: Sendable {
   /// The columns of `jobs AS j`, in the order that ``init(_:_:_:)`` reads them.
   static let columns =
     "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record, "
-    + "j.batch, j.line, j.code, j.defaults, j.submission"
+    + "j.batch, j.line, j.code, j.defaults, j.submitted"
   static let columnCount = 14
   /// The size in bytes of a row of `jobs AS j`, including the defaults.
   static let fullBytes =
-    "(length(j.submission) + coalesce(length(j.record), 0) + coalesce((SELECT length(d.record) FROM batch_defaults d "
+    "(length(j.submitted) + coalesce(length(j.record), 0) + coalesce((SELECT length(d.record) FROM batch_defaults d "
     + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
   fileprivate static let batchColumn = 9
   fileprivate static let defaultsColumn = 12
@@ -50,9 +50,9 @@ struct JobRow: Sendable {
   /// - Throws: `.unreadable` if the row is invalid.
   init(_ rows: Rows, _ row: Int, _ known: [ImageDigest: SharedDefaults]) throws {
     guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1),
-      let submission = rows.bytes(row, 13)
+      let submitted = rows.bytes(row, 13)
     else { throw StoreError.unreadable(detail: "a job without an id, an owner or a submission") }
-    (self.id, self.owner, self.submission) = (id, owner, submission)
+    (self.id, self.owner, self.submitted) = (id, owner, submitted)
     record = rows.bytes(row, 8)
     (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
     (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
@@ -72,19 +72,19 @@ struct JobRow: Sendable {
   init(_ job: Job) throws {
     (id, owner) = (job.id, Array(job.owner.name.utf8))
     defaults = job.submission.defaults
-    submission = try StoredJSON.encode(
+    submitted = try StoredJSON.encode(
       job, without: defaults.map { StoredJSON.Context(defaults: $0) })
     source = job.capturedSource?.digest.bytes
     line = job.batch.map { Int64($0.line) }
     set(job)
-    KnownJobs.remember(job, submission, record)
+    KnownJobs.remember(job, submitted, record)
   }
 
   /// The bytes that the job counts in ``QueueCapacity/recordBytes``: the submission, the record, the defaults' tags twice
   /// (they are indexed), and 512 for the rest of the row and the other indexes.
   var storedBytes: Int { 512 + jsonBytes + 2 * (defaults?.tagBytes ?? 0) }
 
-  private var jsonBytes: Int { submission.count + (record?.count ?? 0) }
+  private var jsonBytes: Int { submitted.count + (record?.count ?? 0) }
 
   var phase: Phase { finished ?? (queue?.state == .loading ? .loading : .queued) }
 
@@ -97,7 +97,7 @@ struct JobRow: Sendable {
   ///   the columns.
   func job() throws -> Job {
     var job: Job
-    do { job = try KnownJobs.find(id, submission, record) ?? decoded() } catch {
+    do { job = try KnownJobs.find(id, submitted, record) ?? decoded() } catch {
       throw unreadable("\(error)")
     }
     if let claimedAt = queue?.claimedAt, let claim = queue?.claim {
@@ -116,13 +116,13 @@ struct JobRow: Sendable {
 
   private func decoded() throws -> Job {
     var job = try StoredJSON.decode(
-      Job.self, from: submission, with: defaults.map { StoredJSON.Context(defaults: $0) })
+      Job.self, from: submitted, with: defaults.map { StoredJSON.Context(defaults: $0) })
     if let record {
       job = try StoredJSON.decode(
         Job.self, from: record,
         with: StoredJSON.Context(defaults: defaults, submission: job.submission))
     }
-    KnownJobs.remember(job, submission, record)
+    KnownJobs.remember(job, submitted, record)
     return job
   }
 
@@ -136,7 +136,7 @@ struct JobRow: Sendable {
       job,
       without: StoredJSON.Context(defaults: job.submission.defaults, submission: job.submission))
     set(job)
-    KnownJobs.remember(job, submission, record)
+    KnownJobs.remember(job, submitted, record)
   }
 
   private mutating func set(_ job: Job) {
@@ -159,8 +159,8 @@ struct JobRow: Sendable {
   }
 }
 
-/// Recently encoded and decoded unfinished jobs, so that a job is rarely decoded again. All stores of a process share them: equal bytes
-/// are an equal job.
+/// Recently encoded and decoded unfinished jobs, so that such a job is rarely decoded again. All stores of a process share them:
+/// equal bytes are an equal job.
 enum KnownJobs {
   /// A class, because a job is large to copy.
   private final class Known: Sendable {
@@ -174,30 +174,30 @@ enum KnownJobs {
   static let capacity = 8 << 20
   private static let known = Mutex(LRUCache<JobID, Known>(capacity: capacity))
 
-  static func find(_ id: JobID, _ submission: [UInt8], _ record: [UInt8]?) -> Job? {
-    let content = hash(submission, record)
+  static func find(_ id: JobID, _ submitted: [UInt8], _ record: [UInt8]?) -> Job? {
+    let content = hash(submitted, record)
     return known.withLock { known in
       known.value(for: id).flatMap { $0.content == content ? $0.job : nil }
     }
   }
 
-  /// Forgets a finished job instead, because it rarely changes again.
-  static func remember(_ job: Job, _ submission: [UInt8], _ record: [UInt8]?) {
+  /// Forgets a finished job instead, so that more unfinished ones fit: it is rarely read from the database again.
+  static func remember(_ job: Job, _ submitted: [UInt8], _ record: [UInt8]?) {
     guard !job.phase.isFinished else {
       known.withLock { _ = $0.remove(job.id) }
       return
     }
-    let entry = Known(hash(submission, record), job.asStored)
+    let entry = Known(hash(submitted, record), job.asStored)
     // Members with a fixed size take some 2 KiB. A line of a batch keeps its defaults in memory.
     let cost = 2_048 + job.textBytes + (job.submission.defaults?.memoryBytes ?? 0)
     known.withLock { _ = $0.set(entry, for: job.id, cost: cost) }
   }
 
   /// A hash of 64 bits with a random seed. Only contents that one job has had are compared.
-  private static func hash(_ submission: [UInt8], _ record: [UInt8]?) -> Int {
+  private static func hash(_ submitted: [UInt8], _ record: [UInt8]?) -> Int {
     var hasher = Hasher()
-    submission.withUnsafeBytes { hasher.combine(bytes: $0) }
-    hasher.combine(submission.count)
+    submitted.withUnsafeBytes { hasher.combine(bytes: $0) }
+    hasher.combine(submitted.count)
     hasher.combine(record?.count)
     record?.withUnsafeBytes { hasher.combine(bytes: $0) }
     return hasher.finalize()
@@ -403,7 +403,7 @@ extension Transaction {
     try addDefaults(of: rows)
     try add(
       """
-      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line, code, defaults, submission)
+      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line, code, defaults, submitted)
       SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
       """,
       [
@@ -416,7 +416,7 @@ extension Transaction {
         .byteStrings(rows.map(\.code)),
         .byteStrings(
           try rows.map { try $0.defaults?.stored().digest.bytes }),
-        .byteStrings(rows.map(\.submission)),
+        .byteStrings(rows.map(\.submitted)),
       ])
     try enqueue(rows)
     try addTags(tags)

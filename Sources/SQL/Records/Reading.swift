@@ -251,7 +251,7 @@ extension Transaction {
     WITH last AS MATERIALIZED (
       SELECT max(line) AS line FROM jobs WHERE batch = $4 AND line < $5
     ), lines AS MATERIALIZED (
-      SELECT j.id, length(j.submission) + coalesce(length(j.record), 0) AS bytes, j.defaults,
+      SELECT j.id, length(j.submitted) + coalesce(length(j.record), 0) AS bytes, j.defaults,
         \(isListed) AND ($7::bytea IS NULL OR j.code = $7) AND ($9 OR \(currentPhase) = ANY ($6)) AS fits
       FROM jobs j
       WHERE j.batch = $4 AND j.line <= (SELECT line FROM last) AND j.line > (SELECT line FROM last) - $8
