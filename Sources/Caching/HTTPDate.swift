@@ -127,7 +127,8 @@ struct DateText {
 
   private static func isGMT(_ word: Substring) -> Bool { areEqual("GMT", word) }
 
-  /// Compares with letters, ignoring case.
+  /// Whether the word is `letters`, ignoring case.
+  /// - Parameter letters: ASCII letters only.
   private static func areEqual(_ letters: String, _ word: Substring) -> Bool {
     letters.utf8.elementsEqual(word.utf8) { $0 | 0x20 == $1 | 0x20 }
   }

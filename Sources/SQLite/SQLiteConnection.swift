@@ -26,6 +26,7 @@ final class SQLiteConnection: SQLConnection {
     _ path: String, mayWrite: Bool, log: DatabaseLog?, clock: @escaping WallClock,
     leaseClock: @escaping WallClock
   ) throws(Fault) {
+    SQLiteLibrary.configure
     var handle: OpaquePointer?
     let access = mayWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY
     let code = sqlite3_open_v2(

@@ -63,7 +63,6 @@ package final class SQLiteDatabase: SQLDatabase {
   /// - Throws: `.unavailable` if another process uses the database.
   package init(_ configuration: Configuration) throws(StoreError) {
     self.configuration = configuration
-    SQLiteLibrary.countsFailedSyncs
     guard configuration.path != Configuration.inMemory else {
       (lock, reserve) = (nil, nil)
       do throws(Fault) { memory = try Self.connect(configuration, mayWrite: true) } catch {
@@ -274,8 +273,8 @@ package enum SQLiteLibrary {
   /// an error, when it moves a log into the database after a commit.
   static var failedSyncs: Int { failures.load(ordering: .acquiring) }
 
-  /// Starts counting failed syncs. Must be read before a database is opened.
-  static let countsFailedSyncs: Void = {
+  /// Starts counting failed syncs, and changes other settings of the library. Read before a database is opened.
+  static let configure: Void = {
     _ = csqlite_configure { _, code, _ in
       // SQLITE_IOERR_FSYNC
       if code == SQLITE_IOERR | 4 << 8 { failures.add(1, ordering: .acquiringAndReleasing) }

@@ -79,6 +79,25 @@ struct SubscriptionTests {
     snapshots.report(job.id, report)
   }
 
+  @Test("a job that is claimed again shows only the progress of its new load")
+  func claimedAgain() throws {
+    let (snapshots, snapshot) = try snapshots()
+    let job = snapshot.job
+    func shown(_ attempts: Int, _ count: Int) -> Int? {
+      var report = ProgressReport(of: job)
+      (report.attempts, report.progress.completed) = (attempts, count)
+      snapshots.report(job.id, report)
+      return snapshots.peek(job.id)?.job.progress.completed
+    }
+    #expect(shown(2, 500) == 500)
+    #expect(shown(1, 900) == 500, "the report of an earlier request came late")
+    var again = job
+    again.requeue()
+    again.start(at: again.createdAt, by: Instance(number: 9))
+    #expect(snapshots.publish(again, .claimedHere)?.job.progress.completed == 0)
+    #expect(shown(1, 3) == 3)
+  }
+
   @Test("a subscription receives nothing twice and is signaled for updates only")
   func lastHeard() async throws {
     let (snapshots, snapshot) = try snapshots()

@@ -60,7 +60,7 @@ enum Interleavings {
       steps += other.steps
       interruptions += other.interruptions
       jobs += other.jobs
-      trace &+= (other.seed ^ other.trace) &* 0x9E37_79B9_7F4A_7C15
+      trace &+= other.trace &* (2 &* other.seed &+ 1)
     }
   }
 
@@ -92,9 +92,11 @@ enum Interleavings {
       var done: [Report] = []
       var sent = 0
       func receive() {
-        guard let report = Interleavings.receive(Report.self, from: reports) else {
-          fatalError("the process that starts the others has ended")
-        }
+        // A seed takes at most 120 seconds.
+        var input = pollfd(fd: reports, events: Int16(POLLIN), revents: 0)
+        guard poll(&input, 1, 150_000) == 1,
+          let report = Interleavings.receive(Report.self, from: reports)
+        else { fatalError("the process of a seed ended without a report") }
         done.append(report)
       }
       for seed in seeds {
@@ -114,8 +116,11 @@ enum Interleavings {
       while let order = receive(Order.self, from: orders) {
         while waitpid(-1, &status, WNOHANG) > 0 {}
         // A process in between reports a crash, so that the template need not wait.
-        guard CInterleavings_fork() == 0 else { continue }
+        let middle = CInterleavings_fork()
+        if middle < 0 { _exit(1) }
+        if middle > 0 { continue }
         let copy = CInterleavings_fork()
+        if copy < 0 { _exit(1) }
         if copy == 0 {
           let report = Interleavings.run(order.seed, order.plant, store)
           fflush(nil)

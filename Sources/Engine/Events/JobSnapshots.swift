@@ -82,6 +82,8 @@ final class JobSnapshots: Sendable {
   enum Source {
     /// This process changed the job.
     case changedHere
+    /// This process claimed the job. Its progress starts again at 0.
+    case claimedHere
     /// Another instance changed the job.
     case changedElsewhere
     /// The job was read, possibly unchanged.
@@ -142,7 +144,9 @@ final class JobSnapshots: Sendable {
   @discardableResult
   func publish(_ job: Job, _ source: Source = .changedHere) -> JobSnapshot? {
     let (newest, isNew) = insert(job, source)
-    if isNew, source == .changedHere { membership.publish(.changed(job.id)) }
+    if isNew, source == .changedHere || source == .claimedHere {
+      membership.publish(.changed(job.id))
+    }
     return newest
   }
 
@@ -159,7 +163,7 @@ final class JobSnapshots: Sendable {
           state.insert(before, capacity: capacity)
         }
         if before.job.version >= job.version { return (before, false) }
-        job.copyProgress(from: before.job)
+        if source != .claimedHere { job.copyProgress(from: before.job) }
       }
       let snapshot = JobSnapshot(job)
       state.insert(snapshot, capacity: capacity)

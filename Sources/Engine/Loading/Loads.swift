@@ -347,7 +347,8 @@ final class Loads: ClaimHolder {
     guard begins else { return false }
     for waiter in gone { jobs.remove(waiter.claim, discardingBytes: false) }
     if !isFromLoad {
-      for waiter in waiters where snapshots.publish(waiter.job)?.job.phase != .loading {
+      for waiter in waiters
+      where snapshots.publish(waiter.job, .claimedHere)?.job.phase != .loading {
         _ = stopWork(under: waiter.claim)
       }
     }
@@ -505,7 +506,7 @@ final class Loads: ClaimHolder {
 extension Loads {
   /// Publishes that a job is loading, and its progress. Removes the job if it was cancelled or purged meanwhile.
   func show(_ waiter: Load.Waiter, in load: Load) {
-    guard snapshots.publish(waiter.job)?.job.phase == .loading else {
+    guard snapshots.publish(waiter.job, .claimedHere)?.job.phase == .loading else {
       return remove(waiter, from: load)
     }
     let progress = load.tracker.progress

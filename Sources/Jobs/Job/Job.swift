@@ -157,8 +157,8 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 }
 
-/// The submission of a job, with what is often derived from it. It never changes, so copies of the job share it: copying a
-/// submission takes long.
+/// The submission of a job, with what is often derived from it. It never changes, so copies of the job share it, because copying
+/// its many members is slow.
 final class SharedSubmission: Sendable, Equatable, Codable {
   let value: Submission
   /// ``Submission/textBytes``.

@@ -259,10 +259,12 @@ package struct ProgressReport: Sendable, Equatable, Codable {
     timings.merge(load.timings)
   }
 
-  /// Whether this is an earlier state of the same job: it is about an earlier request, or fewer bytes of the same one.
-  func precedes(_ other: ProgressReport) -> Bool {
-    (attempts, progress.completed, previews)
-      < (other.attempts, other.progress.completed, other.previews)
+  /// Whether this is an earlier state of the same job: it is about an earlier request, or has fewer bytes or previews of the
+  /// same one, or does not know the total yet.
+  func precedes(_ other: ProgressReport) -> Bool { order < other.order }
+
+  private var order: (Int, Int, Int, Int) {
+    (attempts, progress.completed, previews, progress.total == nil ? 0 : 1)
   }
 }
 

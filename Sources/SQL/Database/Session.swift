@@ -13,6 +13,8 @@ package final class Session {
     var now: WallClock?
     /// Runs the requests in tests.
     let runner: (any RequestRunner)?
+    /// Whether no other session ever writes, in this process or another one.
+    let isOnlyWriter: Bool
     /// Receives the batches that a committed transaction may have finished.
     let endingBatches = PossiblyFinishedBatches()
 
@@ -21,6 +23,7 @@ package final class Session {
       timeout = configuration.timeout
       now = configuration.now
       runner = configuration.runner
+      isOnlyWriter = configuration.database.hasOneWriter && !configuration.isShared
     }
   }
 
@@ -89,7 +92,7 @@ package final class Session {
       try transaction.checkBatchesOfResults()
       isCommitting = true
       try transaction.commit()
-      knownSums = transaction.takeSums()
+      if settings.isOnlyWriter { knownSums = transaction.takeSums() }
       settings.endingBatches.insert(transaction.batches.touched)
       return value
     } catch {
@@ -135,7 +138,7 @@ package final class Transaction {
   let isRepeated: Bool
   /// The changes to the database's counters.
   var tallies = Counters()
-  /// Counters as of before this transaction, which need not be read again because no other thread writes.
+  /// Counters as of before this transaction, which need not be read again. Empty if other sessions write too.
   var knownSums: [Counters.Name: Int] = [:]
   /// The state of evictions in this transaction.
   var evictions = EvictionState()

@@ -155,7 +155,7 @@ extension Transaction {
     return sums
   }
 
-  /// Each owner has four counters.
+  /// Enough for some 1,300 owners, which have three counters each.
   private static let maxKnownSums = 4_096
 
   /// Returns the owner that uses more than half of `limit`, if other owners have images too.
