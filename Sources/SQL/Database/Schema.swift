@@ -158,6 +158,9 @@ enum Schema {
   // A lane is served in order of arrival: an owner's single jobs, or the jobs of a batch. A claim finds the lanes by the
   // indexes queue_ready and queue_parked, however many jobs each lane has, and then the first job of each.
   //
+  // Only loading jobs have a `claim`. The condition of queue_request is about it and not about `state`, because SQLite would
+  // write the index, each time at another place, whenever a job begins or stops waiting.
+  //
   // Of the loading jobs with equal requests, one `leads`. It counts as one transfer at its origin.
   private static let queue = """
     CREATE TABLE queue (
@@ -182,7 +185,7 @@ enum Schema {
       WHERE state = 2;
     CREATE INDEX queue_awaiting ON queue (request) WHERE state = 3;
     CREATE INDEX queue_request ON queue (request, priority DESC, rank)
-      WHERE state <> 4 AND request IS NOT NULL;
+      WHERE claim IS NULL AND request IS NOT NULL;
     CREATE INDEX queue_loading ON queue (owner, batch, id) WHERE state = 4;
     CREATE INDEX queue_transfers ON queue (origin) WHERE state = 4 AND leads;
     CREATE INDEX queue_leads ON queue (request) WHERE state = 4 AND leads;

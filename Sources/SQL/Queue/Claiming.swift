@@ -61,7 +61,7 @@ extension SQLJobStore {
     guard count > 0 else { return [] }
     let isQueued = try await read {
       try !$0.execute(
-        "SELECT 1 FROM queue WHERE state <> 4 AND request = $1 LIMIT 1", [.bytes(request.bytes)]
+        "SELECT 1 FROM queue WHERE claim IS NULL AND request = $1 LIMIT 1", [.bytes(request.bytes)]
       ).isEmpty
     }
     guard isQueued else { return [] }
@@ -70,7 +70,7 @@ extension SQLJobStore {
       let rows = try transaction.execute(
         """
         SELECT \(QueuedJob.columns) FROM queue q
-        WHERE q.state <> 4 AND q.request = $1 AND \(Transaction.isNotInStoppedBatch) ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
+        WHERE q.claim IS NULL AND q.request = $1 AND \(Transaction.isNotInStoppedBatch) ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
         """, [.bytes(request.bytes), .int(Int64(count))])
       let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
       let claims = attempt.record(numbers(instance, jobs.count))
@@ -382,7 +382,7 @@ extension Transaction {
         EXISTS (SELECT 1 FROM queue WHERE state = 0) OR EXISTS (SELECT 1 FROM queue WHERE state = 1)
           OR EXISTS (SELECT 1 FROM queue WHERE state = 2) OR EXISTS (SELECT 1 FROM queue WHERE state = 3) AS waits)
       SELECT queued.due, queued.waits, n.request FROM queued LEFT JOIN unnest($1) AS n (request)
-        ON queued.waits AND EXISTS (SELECT 1 FROM queue q WHERE q.state <> 4 AND q.request = n.request)
+        ON queued.waits AND EXISTS (SELECT 1 FROM queue q WHERE q.claim IS NULL AND q.request = n.request)
       """, [.byteStrings(Set(requests).map(\.bytes))])
     step.nextDue = rows.int(0, 0).map(Timestamp.init)
     step.isQueueEmpty = !rows.bool(0, 1)
@@ -659,7 +659,7 @@ extension Transaction {
     let rows = try execute(
       """
       SELECT n.request FROM unnest($1) AS n (request)
-      WHERE EXISTS (SELECT 1 FROM queue q WHERE q.state <> 4 AND q.request = n.request)
+      WHERE EXISTS (SELECT 1 FROM queue q WHERE q.claim IS NULL AND q.request = n.request)
         OR EXISTS (SELECT 1 FROM queue q WHERE q.state = 4 AND NOT q.leads AND q.request = n.request)
       """, [.byteStrings(Array(requests))])
     return Set(rows.all.compactMap { rows.bytes($0, 0) })
@@ -708,7 +708,7 @@ extension Transaction {
     guard !requests.isEmpty else { return [] }
     let rows = try execute(
       """
-      SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = ANY ($1) AND q.origin IS NOT NULL
+      SELECT \(QueuedJob.columns) FROM queue q WHERE q.claim IS NULL AND q.request = ANY ($1) AND q.origin IS NOT NULL
         AND \(Self.isNotInStoppedBatch) AND q.id <> ALL ($5)
         AND EXISTS (SELECT 1 FROM instances WHERE number = $2 AND NOT ended AND lease_until > lease_moment($3))
       ORDER BY q.priority DESC, q.rank LIMIT $4 FOR UPDATE OF q SKIP LOCKED
