@@ -28,6 +28,12 @@ struct InterleavingTests {
     let run = try await Interleavings(first: 7, 6)
     #expect(try await Interleavings(first: 7, 6).output == run.output)
     #expect(try await Interleavings(first: 8, 6).counts?.digest != run.counts?.digest)
+    // Also if it runs alone.
+    var decisions = 0
+    for seed in 7..<13 {
+      decisions += try #require(try await Interleavings(seed: "\(seed)").counts).decisions
+    }
+    #expect(decisions == run.counts?.decisions)
   }
 
   @Test(

@@ -90,7 +90,7 @@ struct SubscriptionTests {
       return snapshots.peek(job.id)?.job.progress.completed
     }
     #expect(shown(2, 500) == 500)
-    #expect(shown(1, 900) == 500, "the report of an earlier request came late")
+    #expect(shown(1, 900) == 500, "a late report of an earlier request")
     var again = job
     again.requeue()
     again.start(at: again.createdAt, by: Instance(number: 9))

@@ -82,7 +82,7 @@ final class JobSnapshots: Sendable {
   enum Source {
     /// This process changed the job.
     case changedHere
-    /// This process claimed the job. Its progress starts again at 0.
+    /// This process claimed the job. The progress that an earlier run of the job has shown is not copied.
     case claimedHere
     /// Another instance changed the job.
     case changedElsewhere

@@ -17,9 +17,9 @@ protocol QueueWorker: AnyObject, Sendable {
 /// Owners share the workers (``OwnerCapacity``). A worker counts for the owner of its job until it is idle again.
 ///
 /// The dispatcher asks the store only when there may be a job to claim. That is after jobs were queued, when an origin
-/// or the disk has room again after it had none, when a due time is reached, or when a worker becomes idle. If the store can lose answers, it
-/// also asks after ``maxEmptyTime``, because a lost answer may hide queued jobs. The caller's thread runs the first step
-/// of a claim, up to the switch to the store's thread.
+/// or the disk has room again after it had none, when a due time is reached, or when a worker becomes idle. If the store
+/// can lose answers, it also asks after ``maxEmptyTime``, because a lost answer may hide queued jobs. The caller's thread
+/// runs the first step of a claim, up to the switch to the store's thread.
 final class Dispatcher: Sendable {
   /// A claimed job for a worker.
   struct Work: Sendable {

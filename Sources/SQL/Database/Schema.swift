@@ -158,8 +158,8 @@ enum Schema {
   // A lane is served in order of arrival: an owner's single jobs, or the jobs of a batch. A claim finds the lanes by the
   // indexes queue_ready and queue_parked, however many jobs each lane has, and then the first job of each.
   //
-  // Only loading jobs have a `claim`. The condition of queue_request is about it and not about `state`, because SQLite would
-  // write the index, each time at another place, whenever a job begins or stops waiting.
+  // Only loading jobs have a `claim`. The condition of queue_request tests it instead of `state`, because SQLite would otherwise
+  // write the job's entry in that index again whenever the job is parked or becomes ready.
   //
   // Of the loading jobs with equal requests, one `leads`. It counts as one transfer at its origin.
   private static let queue = """
@@ -239,9 +239,10 @@ enum Schema {
   // Jobs may refer to an image while its row exists and is not `leaving`; while it is, the instance `leaving_for` deletes the
   // bytes. A transaction that adds a reference, or checks whether there is one, locks the row. `cached` counts cache entries.
   // `content` is the row of `contents` with the bytes, null if they are a file. `contents` is found by a number and not by the
-  // digest, because with a second index of digests each new image would write one more page. `generation` is ImageName.generation, 0 if the row
-  // only marks orphaned bytes for deletion. `owner` is the owner whose jobs refer to the image: null before the first one does,
-  // empty once jobs of several owners have. `candidates` lists images that lost a reference and may have none left.
+  // digest, because with a second index of digests each new image would write one more page. `generation` is
+  // ImageName.generation, 0 if the row only marks orphaned bytes for deletion. `owner` is the owner whose jobs refer to the
+  // image: null before the first one does, empty once jobs of several owners have. `candidates` lists images that lost a
+  // reference and may have none left.
   private static let images = """
     CREATE TABLE images (
       digest bytea PRIMARY KEY,

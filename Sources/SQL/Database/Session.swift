@@ -34,14 +34,15 @@ package final class Session {
   private var connection: (any SQLConnection)?
   /// The rows of counters to which this thread adds; see ``Counters/slots``.
   private let slot: Int
-  /// The counters as of the last commit; see ``Transaction/knownSums``.
-  private var knownSums: [Counters.Name: Int] = [:]
+  /// See ``Transaction/knownSums``. After a failed transaction none is known.
+  private var knownSums: [Counters.Name: Int]?
   private var retry: (after: ContinuousClock.Instant, pause: Duration, fault: Fault)?
   private static let pauses = (first: Duration.milliseconds(50), longest: Duration.seconds(1))
 
   package init(_ settings: Settings, named name: String, mayWrite: Bool = true) {
     (self.settings, self.name, self.mayWrite) = (settings, name, mayWrite)
     slot = settings.database.hasOneWriter ? 0 : .random(in: 0..<Counters.slots)
+    knownSums = settings.isOnlyWriter ? [:] : nil
   }
 
   /// A session over an open connection.
@@ -82,8 +83,7 @@ package final class Session {
     let mayBeCommitted = isCommitting
     let transaction = Transaction(
       connection, settings, slot: slot, isRepeated: mayBeCommitted)
-    // If this transaction fails, they are unknown.
-    transaction.knownSums = exchange(&knownSums, with: [:])
+    transaction.knownSums = exchange(&knownSums, with: settings.isOnlyWriter ? [:] : nil)
     do {
       try transaction.begin(isSynced: isSynced)
       let value = try body(transaction)
@@ -92,7 +92,7 @@ package final class Session {
       try transaction.checkBatchesOfResults()
       isCommitting = true
       try transaction.commit()
-      if settings.isOnlyWriter { knownSums = transaction.takeSums() }
+      knownSums = transaction.takeSums()
       settings.endingBatches.insert(transaction.batches.touched)
       return value
     } catch {
@@ -138,8 +138,8 @@ package final class Transaction {
   let isRepeated: Bool
   /// The changes to the database's counters.
   var tallies = Counters()
-  /// Counters as of before this transaction, which need not be read again. Empty if other sessions write too.
-  var knownSums: [Counters.Name: Int] = [:]
+  /// Counters as of before this transaction, which need not be read again; nil if other sessions write too.
+  var knownSums: [Counters.Name: Int]?
   /// The state of evictions in this transaction.
   var evictions = EvictionState()
   /// The changes to jobs of batches.

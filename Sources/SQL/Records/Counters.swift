@@ -134,22 +134,23 @@ extension Transaction {
   private func totals(
     _ names: [Counters.Name], of owners: Set<[UInt8]> = []
   ) throws -> Totals {
-    let unknown = names.filter { knownSums[$0] == nil }
+    var sums = knownSums ?? [:]
+    let unknown = names.filter { sums[$0] == nil }
     if !unknown.isEmpty {
       let rows = try execute(
         "SELECT name, sum(n)::bigint FROM tallies WHERE name = ANY ($1) GROUP BY name",
         [.byteStrings(unknown.map(\.bytes))])
       var found: [[UInt8]: Int] = [:]
       for row in rows.all { found[rows.bytes(row, 0) ?? []] = Int(rows.int(row, 1) ?? 0) }
-      for name in unknown { knownSums[name] = found[name.bytes] ?? 0 }
+      for name in unknown { sums[name] = found[name.bytes] ?? 0 }
+      if knownSums != nil { knownSums = sums }
     }
-    defer { if !hasOneWriter { knownSums = [:] } }
-    return Totals(knownSums, owners, self)
+    return Totals(sums, owners, self)
   }
 
   /// Returns the known counters as of after this transaction, for the next one.
-  func takeSums() -> [Counters.Name: Int] {
-    var sums = exchange(&knownSums, with: [:])
+  func takeSums() -> [Counters.Name: Int]? {
+    guard var sums = exchange(&knownSums, with: nil) else { return nil }
     if sums.count > Self.maxKnownSums { return [:] }
     for (name, change) in tallies.changes { sums[name]? += change }
     return sums

@@ -33,8 +33,8 @@ typedef struct {
 /// Whether the scheduler is available. It is not with a sanitizer, which replaces the same functions.
 bool CInterleavings_isAvailable(void);
 
-/// Restarts this program with fixed memory addresses and hash seeds, as far as the system allows it. Of the environment it keeps
-/// only SEED and LD_LIBRARY_PATH.
+/// Restarts this program with fixed memory addresses and hash seeds, as far as the system allows it. It passes on
+/// only the environment variables SEED and LD_LIBRARY_PATH.
 void CInterleavings_fixAddresses(void);
 
 /// Calls fork(2). Each seed runs in a process of its own.
